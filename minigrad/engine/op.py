@@ -135,8 +135,8 @@ class Op(Declaration):
             if apply is not None:
                 return apply(self, inputs, settings)
         inputs = tuple([x if x.__class__ in NUMBERS else checked_array(self, x) for x in inputs])
-        chosen = self.choose(inputs, settings)
         try:
+            chosen = self.choose(inputs, settings)
             result = chosen.flat(*inputs, *settings)
         except EXPLAINED as error:
             raise self.explain(error, inputs, settings) from self.cause(error)

@@ -297,8 +297,8 @@ def run_op(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
         arrays.append(x)
         bit += bit
 
-    chosen = op if op.faster is None else op.choose(arrays, settings)
     try:
+        chosen = op if op.faster is None else op.choose(arrays, settings)
         out = chosen.flat(*arrays, *settings)
     except EXPLAINED as error:
         raise op.explain(error, inputs, settings) from op.cause(error)

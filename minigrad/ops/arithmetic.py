@@ -9,7 +9,7 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import Declare, is_tensor, op
 from ..engine.tensor import Operand
-from .dtypes import floating, masked
+from .dtypes import as_array, floating, masked
 from .functions import elementwise
 from .samples import Samples, each, of_shapes, pairs
 
@@ -208,9 +208,9 @@ def _raised(a, b):
     """a^b. The third and fourth power are products: NumPy's own take a hundred times as long."""
     if is_tensor(a):
         return a**b
-    if b.__class__ not in (int, float) or b not in (3, 4) or a.dtype.kind != "f":
+    if b.__class__ not in (int, float) or b not in (3, 4) or as_array(a).dtype.kind != "f":
         return np.power(a, b)
-    square = a * a
+    square = np.square(a)
     return square * (a if b == 3 else square)
 
 

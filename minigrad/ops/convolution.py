@@ -72,7 +72,7 @@ def places_of(shape, size, stride=1, padding=0, dilation=1) -> WindowPlaces:
     return _places(*[tuple(v) if isinstance(v, list) else v for v in settings])
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)  # 2.0, which is refused, equals 2
 def _places(shape, size, stride, padding, dilation):
     n = len(shape) - 2
     if n < 1:
@@ -215,6 +215,7 @@ def convolved(n, x, weight, bias, stride, padding, dilation, groups):
     x = floating(x)
     weight = floating(weight)
     check_shapes(n, x, weight, bias, groups)
+    stride = per_axis(stride, n, "stride")
     out = places_of(x.shape, weight.shape[2:], stride, padding, dilation).out
     columns = _columns(x, weight.shape[2:], stride, padding, dilation, groups)
     y = np.matmul(_grouped(weight, groups), columns)

@@ -66,8 +66,8 @@ def scaled(x_hat, weight, bias):
 
 
 def mean_kept(x, axes):
-    """The mean along these axes, kept at length 1; of plain rows as products with ones."""
-    if axes != -1 or is_tensor(x):
+    """The mean along these axes, kept at length 1; of plain rows in order as products with ones."""
+    if axes != -1 or is_tensor(x) or not x.flags.c_contiguous:
         return reduce.mean(x, axes, True)
     return dot_kept(x, ones(x.dtype, x.shape[-1]), -1) / x.shape[-1]
 
@@ -83,7 +83,7 @@ def gradients(g, x, weight, axes, others, eps, mu, inverse, mean=None, var=None)
         x_hat = x - mu
         x_hat *= inverse
         x_hat = cast_back(x_hat, x)
-    if axes == -1 and not is_tensor(x):
+    if axes == -1 and not is_tensor(g):
         d_weight = sum_of_rows(as_rows(g * x_hat))
     else:
         d_weight = dot_kept(g, x_hat, tuple(others)).reshape(-1)

@@ -150,6 +150,30 @@ def test_the_dtype_of_a_result_does_not_depend_on_its_size(overlay, invoke, monk
             assert invoke(declared, inputs, settings).dtype == made.dtype
 
 
+STRANGE = "a", None, (), [[1.0], [2.0, 3.0]], 3.0, 1, np.zeros((0, 3))
+
+
+@every_overlay()
+def test_a_strange_argument_is_taken_or_refused_as_by_the_op_alone(overlay, monkeypatch):
+    """An error begins with the call; a number of Python may stand for an array."""
+    op = overlay.of
+    inputs, settings = large(op, np.float32)
+    arguments = dict(zip(op.inputs + op.settings, [*inputs, *settings], strict=False))
+
+    def outcomes():
+        for name in op.inputs + op.settings:
+            for value in STRANGE:
+                try:
+                    yield op(**arguments | {name: value}).shape
+                except mg.errors.MinigradError as error:
+                    yield str(error).startswith(str(op))
+
+    by_overlay = [*outcomes()]
+    monkeypatch.setattr(op, "faster", None)
+    assert by_overlay == [*outcomes()]
+    assert False not in by_overlay
+
+
 @every_overlay()
 def test_large_arrays_may_be_of_the_other_byte_order(overlay, invoke):
     """As files have them that were written on other machines."""
@@ -185,6 +209,14 @@ def test_images_lie_as_the_next_convolution_reads_them_and_frozen_weights_keep_n
     assert out.shape == (3, 7, 19, 23)
     assert out.data.transpose(1, 2, 3, 0).flags.c_contiguous
     assert not any(saved is x.data for saved in out.node.saved)
+
+
+def test_a_large_image_without_filters_gets_a_gradient_of_zeros(rng):
+    x, w = (
+        mg.tensor(rng.normal(size=n), requires_grad=True) for n in [(2, 3, 41, 43), (0, 3, 2, 2)]
+    )
+    d_x, d_w = mg.grad(mg.conv2d(x, w).sum(), [x, w])
+    assert (d_w.shape, d_x.any()) == (w.shape, False)
 
 
 @every_overlay(lambda op: op.name == "conv2d")

@@ -129,6 +129,13 @@ def test_among_many_rows_one_far_from_0_or_huge_or_tiny_loses_no_digits(name, ro
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b[:1]).max())
 
 
+def test_a_norm_of_rows_that_lie_from_their_end_on_loses_no_digits(rng):
+    """BLAS takes no such rows; one after the other, entries of one sign are added up less well."""
+    x = rng.normal(10, 1, (5, 2003)).astype(np.float32)[:, ::-1]
+    exact = mg.layer_norm(x.astype(np.float64), None, None)
+    np.testing.assert_allclose(mg.layer_norm(x, None, None), exact, rtol=0, atol=3e-6)
+
+
 @pytest.mark.parametrize("number", [1.1, 1e5, 1e10])
 def test_layer_norm_of_a_row_of_one_number_is_zero(number):
     """In a sum of 768 equal float32 numbers, up to 20 units in the last place are rounded off."""

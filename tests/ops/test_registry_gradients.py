@@ -92,6 +92,20 @@ def test_a_python_number_takes_the_other_inputs_dtype(declared):
         assert mg.grad(out, x, np.ones(2)).dtype == np.float32
 
 
+@pytest.mark.only(lambda op: op.requires is broadcastable and op.name != "mask_add")
+@pytest.mark.parametrize("a", [2, 2.0])
+def test_two_python_numbers_give_what_their_arrays_give(a, declared):
+    expected = declared(np.array(a), np.array(3))
+    result = declared(a, 3)
+    assert (result, result.dtype) == (expected, expected.dtype)
+
+
+@pytest.mark.parametrize("norm", [lambda x, w: mg.layer_norm(x, w, None), mg.rms_norm])
+def test_a_norm_of_many_constant_rows_goes_to_second_order_in_its_weight(norm, rng):
+    rows = rng.normal(size=(257, 3))
+    assert mg.gradcheck(lambda w: norm(rows, w), [rng.normal(size=3)], order=2).order == 2
+
+
 @pytest.mark.only(lambda case: len(case.free) > 1 and case.op.name != "mask_add")
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
 def test_integers_and_booleans_are_constants(case, dtype, invoke, leaves, cotangent):

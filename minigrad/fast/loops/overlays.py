@@ -100,8 +100,8 @@ def normalized(x, weight, bias, eps, centred):
     y = np.empty(x.shape, x.dtype)
     mean, inverse = np.empty((2, *x.shape[:-1], 1))
     shift = np.zeros_like(weight) if bias is None else bias
-    given = rows_of(x), np.ascontiguousarray(weight), np.ascontiguousarray(shift), eps, centred
-    formulas.norm(*given, rows_of(y), mean.reshape(-1), inverse.reshape(-1))
+    given = rows_of(x), np.ascontiguousarray(weight), np.ascontiguousarray(shift), float(eps)
+    formulas.norm(*given, centred, rows_of(y), mean.reshape(-1), inverse.reshape(-1))
     return y, mean, inverse
 
 

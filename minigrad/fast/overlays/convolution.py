@@ -43,13 +43,14 @@ def rows_of(x, size, padding, dilation, groups):
 
 def as_matrices(rows):
     """(height, groups, K · C / groups, width · N), a view."""
-    return rows.reshape(*rows.shape[:2], rows.shape[2] * rows.shape[3], -1)
+    height, groups, K, C, width, N = rows.shape
+    return rows.reshape(height, groups, K * C, width * N)
 
 
 def has_windows(x, weight, bias, stride, padding, dilation, groups):
     """Not of one entry each, which the op does not copy."""
     is_dense = {*per_axis(stride, 2, "stride")} == {1}
-    return is_dense and prod(weight.shape[2:]) > 1 and of_one_dtype(x, weight, bias)
+    return is_dense and prod(np.shape(weight)[2:]) > 1 and of_one_dtype(x, weight, bias)
 
 
 @faster(conv2d, has_windows)
@@ -89,7 +90,8 @@ def _(g, x_shape, weight, stride, padding, dilation, groups):
 def _(g, x, weight_shape, padding, dilation, groups):
     O, C, K, L = weight_shape
     places, views = rows_of(x, (K, L), padding, dilation, groups)
-    g_rows = np.moveaxis(g, 0, -1).reshape(groups, O // groups, places.out[0], -1)
+    height, width = places.out
+    g_rows = np.moveaxis(g, 0, -1).reshape(groups, O // groups, height, width * len(x))
     g_rows = g_rows.transpose(2, 0, 1, 3)
     d = [np.matmul(g_rows, as_matrices(view).swapaxes(2, 3)).sum(axis=0) for view in views]
     return np.stack(d).reshape(L, O, K, C).transpose(1, 3, 2, 0)
