@@ -371,9 +371,11 @@ def copies_of_a_parameter_before_and_after_an_update() -> Any:
     def step() -> Any:
         optimizer.zero_grad()
         before, same_before = mg.reshape(w.T, (6,)), mg.reshape(w.T, (6, 1))
+        copies = [mg.tensor(w), mg.tensor(w.numpy()), mg.tensor(w.numpy()[1:])]
         mg.sum(before * before).backward()
         optimizer.step()
-        return before * 1.0, same_before * 1.0, mg.reshape(w.T, (6,)) * 1.0
+        copied = [copy * 1.0 for copy in copies]
+        return before * 1.0, same_before * 1.0, mg.reshape(w.T, (6,)) * 1.0, copied
 
     return world(step, w, given=lambda i: ())
 

@@ -133,7 +133,7 @@ class Compiled(Generic[P, R]):
         if tape.refusal:
             self._refuse(*tape.refusal)
         elif difference := program.difference(tape):
-            self._refuse(difference, "pass what changes to the step as an argument")
+            self._refuse(difference, "pass what changes as an argument")
         return result
 
     def _add(self, program: Program) -> None:

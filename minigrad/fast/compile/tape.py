@@ -296,11 +296,13 @@ class Tape(Observer):
         self.arrays.new(array, "constant", Handed("constant", array, key=key))
 
     def _heard_leaf(self, leaf: Tensor, data: Any) -> None:
-        data = array_of(data)
         if not isinstance(data, ndarray):
             self._heard_constant(leaf._data)
-        elif (data.dtype, data.strides) == (leaf.dtype, leaf._data.strides):
-            self.arrays.know(leaf._data, self._of(data))
+            return
+        value = self._of(data)
+        is_unwritten = value.source and not value.attribute  # an array, and not that of a Tensor
+        if is_unwritten and (data.dtype, data.strides) == (leaf.dtype, leaf._data.strides):
+            self.arrays.know(leaf._data, value)
         else:
             self.computed(view_of, (data, "astype", (leaf.dtype,), {}), leaf._data)
 
