@@ -246,7 +246,8 @@ def normal_cdf(x):
 
 def by_entry(function, x):
     """A function of one number, of each entry."""
-    return np.array([function(entry) for entry in x.ravel().tolist()], x.dtype).reshape(x.shape)
+    values = [function(entry) for entry in x.ravel().tolist()]
+    return np.array(values, x.dtype).reshape(x.shape)[()]
 
 
 @normal_cdf.vjp("x")
@@ -266,6 +267,8 @@ def erf(x):
 
     >>> erf(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.8427])
+    >>> erf(0.0)
+    np.float64(0.0)
     """
     return by_entry(math.erf, floating(x))
 
