@@ -93,11 +93,11 @@ class Tape(Observer):
 
     def run(self, step: Any, given: tuple[Any, ...]) -> Any:
         """Run the step, and give its result as a later call gives it."""
+        names = {f"args[{i}]": name for i, name in enumerate(inspect.signature(step).parameters)}
         self._watch_gradients()
         handed = mapped(given, self._watched)
         before = signed(handed)
         *args, kwargs = handed
-        names = {f"args[{i}]": name for i, name in enumerate(inspect.signature(step).parameters)}
         for path, x in leaves_of(handed, "args"):
             name = names.get(path, path)
             source = Handed(name, None, path)
