@@ -24,13 +24,13 @@ def as_rows(x):
     return x.reshape((prod(x.shape[:-1]), x.shape[-1]))
 
 
-def times(a, b):
-    """A product of matrices; the rows of a stack of them meet one matrix as one product."""
+def times(a, b, bias=None):
+    """A product of matrices, plus a bias; the rows of a stack meet one matrix as one product."""
     if getattr(a, "ndim", 0) == 3 and getattr(b, "ndim", 0) == 2 and len(a) > 1:
         stack, rows, width = a.shape
-        product = np.matmul(a.reshape((stack * rows, width)), b)
+        product = times(a.reshape((stack * rows, width)), b, bias)
         return product.reshape((stack, rows, b.shape[1]))
-    return np.matmul(a, b)
+    return np.matmul(a, b) if bias is None else np.matmul(a, b) + bias  # in the product's memory
 
 
 def _inner_axes(a: Operand, b: Operand) -> str | None:
@@ -131,7 +131,7 @@ def linear(x, W, b=None):
     """
     if np.ndim(W) != 2 or (b is not None and np.shape(b) != W.shape[1:]):  # would broadcast
         raise ShapeError(_affine(x, W, b))
-    return times(x, W) if b is None else times(x, W) + b
+    return times(x, W, b)
 
 
 @linear.vjp("x")

@@ -7,17 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 import minigrad as mg
 from minigrad.fast.limits import LIMITS
-
-
-@pytest.fixture(autouse=True)
-def let_go_of_small_arrays():
-    """As steps do with large ones."""
-    with LIMITS.changed(large_bytes=0):
-        yield
 
 
 def leaf(*shape: int, seed: int = 0, name: str = "w", dtype: Any = float) -> mg.Tensor:
@@ -50,7 +42,15 @@ def world(
 
 
 def same(make: Callable[[], Any], recordings: int = 1, calls: int = 9) -> Any:
-    """Call the step of two worlds in turn, one of them compiled; compare all bits that are seen."""
+    """Call the step of two worlds in turn, one of them compiled; compare all bits that are seen.
+
+    Small arrays are let go of and written over, as large ones are.
+    """
+    with LIMITS.changed(large_bytes=0):
+        return compared(make, recordings, calls)
+
+
+def compared(make: Callable[[], Any], recordings: int, calls: int) -> Any:
     eager, compiled = make(), make()
     run = mg.compile(compiled.step)
     for i in range(calls):

@@ -146,10 +146,11 @@ def attention() -> Any:
 def test_the_source_of_attention_reads_as_a_person_would_write_it():
     source = same(attention).source
     for line in (
-        "Q = X.reshape((10, 8)).dot(W_Q._data)",
+        "linear_add = X.reshape((10, 8)).dot(W_Q._data) + b_Q._data",
+        "S = np.multiply(S_raw, 0.35355339059327373, out=S_raw)",
         "softmax_subtract = S_masked - np.maximum.reduce(S_masked, ",
-        "softmax_exp = np.exp(softmax_subtract)",
-        "A = softmax_exp / np.add.reduce(softmax_exp, ",
+        "softmax_exp = np.exp(softmax_subtract, out=softmax_subtract)",
+        "A = np.divide(softmax_exp, np.add.reduce(softmax_exp, ",
         "d_A = d_O @ V.mT",
         "W_Q.grad = d_W_Q",
     ):

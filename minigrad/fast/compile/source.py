@@ -109,7 +109,9 @@ class ProgramText:
 
     def _result(self, form: str, args: Any, name: str, like: Any, shows: bool) -> Value:
         """What a call of a function makes, which lies as `like` does."""
-        statement = Statement(form, args, [], self._line)
+        function = getattr(np, name, None) if form[-1] in "})" and ".reduce" not in form else None
+        is_ufunc = isinstance(function, np.ufunc) and function.signature is None
+        statement = Statement(form, args, [], self._line, ufunc=name if is_ufunc else "")
         hint = f"{statement.reads[0].name if shows else self._line.op}_{name}"
         made = Value(0, hint, like.shape, like.dtype, like.strides, is_new=not shows)
         statement.made.append(made)
@@ -139,6 +141,7 @@ class ProgramText:
     def _written(self, name: str) -> str:
         sections = [[f"{text} = {path}" for path, text in self._arguments.items()]]
         large: set[str] = set()
+        written: set[Statement] = set()
         place = ""
         for statement in self._statements:
             if statement.is_inlined():
@@ -153,7 +156,11 @@ class ProgramText:
                 x.text = self.names.fresh(x.name)
                 if x.nbytes >= LIMITS.large_bytes:
                     large.add(x.text)
-            sections[-1].append(statement.text(self.names))
+            written.add(statement)
+            into = next((x for x in statement.reads if may_be_overwritten(x, written)), None)
+            if not statement.ufunc or (into and into.form != statement.made[0].form):
+                into = None
+            sections[-1].append(statement.text(self.names, into))
         for section in reversed(sections):  # a large array goes after its last use
             named = large & {*re.findall(r"\w+", " ".join(section[1:]))}
             if named and section is not sections[-1]:
@@ -162,3 +169,13 @@ class ProgramText:
         lines = [f"        {line}" for section in sections for line in section]
         head = [f"def build({', '.join(self.names.objects)}):", f"    def {name}(args):"]
         return "\n".join([*head, *lines, f"    return {name}", ""])
+
+
+def may_be_overwritten(x: Value, written: set[Statement]) -> bool:
+    """Whether a large array has no views, and no reader but those that are written."""
+    return (
+        x.is_new
+        and x.nbytes >= LIMITS.large_bytes
+        and x.text.isidentifier()
+        and all(r.place() in written and all(y.is_new for y in r.made) for r in x.readers)
+    )

@@ -25,6 +25,7 @@ class Statement:
         made: what comes out.
         line: of the tape, which it is a part of.
         has_effect: whether it does more than compute.
+        ufunc: the name of NumPy's function, if it computes entry by entry.
     """
 
     form: str
@@ -32,15 +33,25 @@ class Statement:
     made: list[Any]
     line: TapeLine
     has_effect: bool = False
+    ufunc: str = ""
 
     def __post_init__(self) -> None:
         self.reads = [x for _, x in leaves_of((*self.args,), "") if isinstance(x, Value)]
 
-    def text(self, names: Names) -> str:
-        """It as Python; of one whose result has no name, what it runs alone."""
-        call = self.form.format(*map(names.text, self.args))
+    def text(self, names: Names, into: Value | None = None) -> str:
+        """It as Python; of one whose result has no name, what it runs alone. A result may be
+        written into an array.
+        """
+        args = [*map(names.text, self.args)]
+        call = self.form.format(*args)
+        if into is not None:
+            call = f"np.{self.ufunc}({', '.join(args)}, out={into.text})"
         made = ", ".join([x.text for x in self.made])
         return f"{made} = {call}" if made else call
+
+    def place(self) -> Statement:
+        """The statement in whose text it stands: itself, unless it is inlined."""
+        return self.made[0].readers[0].place() if self.is_inlined() else self
 
     def is_inlined(self) -> bool:
         """Whether it is written where it is read: once, within its line; but no operator is."""
