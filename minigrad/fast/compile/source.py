@@ -172,10 +172,13 @@ class ProgramText:
 
 
 def may_be_overwritten(x: Value, written: set[Statement]) -> bool:
-    """Whether a large array has no views, and no reader but those that are written."""
-    return (
-        x.is_new
-        and x.nbytes >= LIMITS.large_bytes
-        and x.text.isidentifier()
-        and all(r.place() in written and all(y.is_new for y in r.made) for r in x.readers)
-    )
+    """Whether nobody else holds a large array, and all that read it are written."""
+    is_large = x.shape != () and x.nbytes >= max(LIMITS.large_bytes, 1)
+    if not (is_large and x.is_new and x.text.isidentifier()):
+        return False
+    for reader in x.readers:
+        if reader.has_effect or reader.place() not in written:
+            return False
+        if not all(y.is_new for y in reader.made):  # a view of it
+            return False
+    return True
