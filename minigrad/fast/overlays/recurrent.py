@@ -82,7 +82,8 @@ def declare_lstm(declare, step, steps_back):
 
 def beside(steps: Array) -> Array:
     """(T, n, B) as (n, T B)."""
-    return steps.swapaxes(0, 1).reshape(steps.shape[1], -1)
+    T, n, B = steps.shape
+    return steps.swapaxes(0, 1).reshape(n, T * B)
 
 
 # ---------------------------------------------------------------- the steps, by NumPy
