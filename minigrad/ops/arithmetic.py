@@ -9,7 +9,7 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import Declare, is_tensor, op
 from ..engine.tensor import Operand
-from .dtypes import as_array, floating, masked
+from .dtypes import floating, masked
 from .functions import elementwise
 from .samples import Samples, each, of_shapes, pairs
 
@@ -205,13 +205,10 @@ def power(a, b):
 
 
 def _raised(a, b):
-    """a^b. The third and fourth power are products: NumPy's own take a hundred times as long."""
-    if is_tensor(a):
-        return a**b
-    if b.__class__ not in (int, float) or b not in (3, 4) or as_array(a).dtype.kind != "f":
-        return np.power(a, b)
-    square = np.square(a)
-    return square * (a if b == 3 else square)
+    """a^b. The third power is a product: NumPy's own takes a hundred times as long."""
+    if b.__class__ is int and b == 3 and not is_tensor(a):
+        return np.square(a) * a
+    return np.power(a, b)
 
 
 @power.vjp("a")
