@@ -2,7 +2,8 @@
 
 A call of a layer goes this way: `LayerCall.__call__` (call.py) makes a leaf of an array and enters
 the layer's scope; `forward` projects Q, K and V; `joined` (masking.py) makes one mask of the
-layer's own and the call's; `attend` is the formula.
+layer's own and the call's; `attend` is the formula. Of many heads, `heads_of` splits each
+projection, and the heads are merged again before W_O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""A call of a layer: what it is given, the scope it runs in, and what `backward` goes back from."""
+"""A call of a layer: what it is given, the scope it runs in, and what `backward` goes back from.
+
+`LayerCall.__call__` makes a leaf of an array that it is given (`_received`), so that `backward` has
+something to give a gradient to; it enters the layer's scope, by which what is recorded has its
+path; and it calls `forward`. Of an array, the layer keeps the result for `layer.backward`.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
 """What a run computed beside what it must be: `t.check()`.
 
-By hand: a layer's `forward` says which derived steps hold (`expect`, then `mg.expect_gradients`);
-`Recorder._expect` notes them with the values of their symbols; `finish` has `by_hand` call them
-(`self_attention_steps` and its like, in layers/hand_derived.py) with the gradient of the layer's
-result, and holds the run's gradients against what they give. By derivative: each backward step is
-held against a numeric derivative of its op's kernel.
+By hand: a layer's `forward` says which derived steps hold (`expect` in layers/attention.py, then
+`mg.expect_gradients`); `Recorder._expect` (recorder.py) notes them with the values of their
+symbols; `finish` has `by_hand` call them (`self_attention_steps` and its like, plain NumPy in
+layers/hand_derived.py) with the gradient of the layer's result, and `compare`
+(check/comparison.py) holds the run's gradients against what they give, to rounding.
+
+By derivative, where `t.check(ops=True)` asks or a learned parameter has no step by hand:
+`check_rules` (check/rules.py) holds what each backward step sends, along one direction, against a
+numeric derivative of its op's kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `mg.watch` sees: the steps of a training run, of which every N-th is looked at.
+"""What `mg.watch` (watching.py) sees: steps of a training run, of which every N-th is looked at.
 
 A step that is looked at is observed op by op, and compiled steps run eagerly in it; in the others
 nothing observes. A step ends when the optimizer that moves the model has moved it, also within a

@@ -1,6 +1,7 @@
 """The picture: a record as SVG, PNG or PDF, or as DOT text.
 
-`mg.trace` has a `Recorder` fill a record while ops run. From there on, function by function:
+`mg.trace` (tracing.py) is a Record; while it is entered, a `Recorder` (record/recorder.py) adds an
+entry for each op that runs (`made`) and the gradients that are sent. Then, function by function:
 
 draw        writes the file, whose suffix says which kind
 dot_of      `finish` gives the record its meaning, `layout` chooses boxes and lines, and `Dot` says
