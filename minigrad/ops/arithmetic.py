@@ -207,7 +207,7 @@ def power(a, b):
 def _raised(a, b):
     """a^b. The third power is a product: NumPy's own takes a hundred times as long."""
     if b.__class__ is int and b == 3 and not is_tensor(a):
-        return np.square(a) * a
+        return np.power(a, 2) * a  # booleans as integers
     return np.power(a, b)
 
 

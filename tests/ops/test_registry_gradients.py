@@ -93,7 +93,7 @@ def test_a_python_number_takes_the_other_inputs_dtype(declared):
 
 
 @pytest.mark.only(lambda op: op.requires is broadcastable and op.name != "mask_add")
-@pytest.mark.parametrize("a", [2, 2.0])
+@pytest.mark.parametrize("a", [2, 2.0, True])
 def test_two_python_numbers_give_what_their_arrays_give(a, declared):
     expected = declared(np.array(a), np.array(3))
     result = declared(a, 3)
