@@ -65,6 +65,15 @@ class Overlays:
         self.load: Callable[[], object] | None = None
         self.every: list[Overlay] = []
 
+    @property
+    def above(self) -> int:
+        """They take first inputs of more entries."""
+        return self.of.above
+
+    @above.setter
+    def above(self, entries: int) -> None:
+        self.of.above = entries
+
     def choose(self, arrays: Sequence[Any], settings: Arguments) -> Op | None:
         """The one that runs on these in place of the op, if any does."""
         if arrays[0].__class__ is not np.ndarray:

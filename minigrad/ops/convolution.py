@@ -72,7 +72,7 @@ def places_of(shape, size, stride=1, padding=0, dilation=1) -> WindowPlaces:
     return _places(*[tuple(v) if isinstance(v, list) else v for v in settings])
 
 
-@lru_cache(maxsize=256, typed=True)  # 2.0, which is refused, equals 2
+@lru_cache(256, typed=True)  # 2.0, which is refused, equals 2
 def _places(shape, size, stride, padding, dilation):
     n = len(shape) - 2
     if n < 1:

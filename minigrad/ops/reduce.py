@@ -187,7 +187,7 @@ def _(g, x, out, axis, ddof):
     lambda x, out: 2 * x.size + out.size,
     kinks=lambda out: np.equal(out, 0),
 )
-def norm(x, ord=None, axis: Axes = None, keepdims: bool = False):
+def norm(x, ord=None, axis=None, keepdims=False):
     """Takes the Euclidean length over an axis, several, or all: √Σ x². At 0 its gradient is 0.
 
     Args: ord: None, or 2 along one axis, as np.linalg.norm has it.
@@ -232,7 +232,7 @@ ZEROS = np.array([[2.0, 0.0, 3.0], [0.0, 0.0, 5.0]])  # one in a row, and two
         ([0, 3], 1),
     ),
 )
-def prod(x, axis: Axes = None, keepdims: bool = False):
+def prod(x, axis=None, keepdims=False):
     """Multiplies all entries over an axis, several, or all.
 
     >>> prod(np.array([2.0, 3.0, 4.0]))

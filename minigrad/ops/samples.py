@@ -33,7 +33,9 @@ def of_shapes(*calls: tuple[Any, ...], low: float = -1.0, high: float = 1.0) -> 
 
 def unary(low: float = -2.0, high: float = 2.0) -> Samples:
     """Calls of one input drawn from [low, high]."""
-    return of_shapes(([2, 3, 5],), ([7],), ([],), ([0, 3],), ([1, 1],), low=low, high=high)
+    return of_shapes(
+        ([2, 3, 5],), ([7],), ([],), ([0, 3],), ([1, 1],), ([3, 1, 2],), low=low, high=high
+    )
 
 
 def pairs(low: float = -2.0, high: float = 2.0) -> Samples:
