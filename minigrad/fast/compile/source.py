@@ -77,7 +77,7 @@ class ProgramText:
             form = f"{self.names.bound(Tensor, 'Tensor')}({form})"
         if form == "{0}":
             return variable
-        return self._result(form, [variable], "copy", variable, False)
+        return self._result(Statement(form, [variable], [], self._line), "copy", variable, False)
 
     # ------------------------------------------------------------------ lines to statements
 
@@ -98,8 +98,10 @@ class ProgramText:
             return
         variables = dict(zip(calls.inputs.values(), inputs, strict=True))
         own = lambda x: variables[x] if isinstance(x, Sample) else x  # noqa: E731
-        for form, args, sample, name in calls.calls:
-            variables[sample] = self._result(form, mapped(args, own), name, sample, sample.shows)
+        for form, args, sample, is_entrywise, name in calls.calls:
+            ufunc = name if is_entrywise else ""
+            statement = Statement(form, mapped(args, own), [], line, ufunc=ufunc)
+            variables[sample] = self._result(statement, name, sample, sample.shows)
         for sample, value in zip(calls.results, line.made, strict=True):
             if value is None:
                 continue
@@ -107,11 +109,8 @@ class ProgramText:
             if variable not in inputs and not (sample.shows and value.name == line.op):
                 variable.name = value.name
 
-    def _result(self, form: str, args: Any, name: str, like: Any, shows: bool) -> Value:
-        """What a call of a function makes, which lies as `like` does."""
-        function = getattr(np, name, None) if form[-1] in "})" and ".reduce" not in form else None
-        is_ufunc = isinstance(function, np.ufunc) and function.signature is None
-        statement = Statement(form, args, [], self._line, ufunc=name if is_ufunc else "")
+    def _result(self, statement: Statement, name: str, like: Any, shows: bool) -> Value:
+        """What a statement makes, which lies as `like` does."""
         hint = f"{statement.reads[0].name if shows else self._line.op}_{name}"
         made = Value(0, hint, like.shape, like.dtype, like.strides, is_new=not shows)
         statement.made.append(made)
@@ -157,10 +156,7 @@ class ProgramText:
                 if x.nbytes >= LIMITS.large_bytes:
                     large.add(x.text)
             written.add(statement)
-            into = next((x for x in statement.reads if may_be_overwritten(x, written)), None)
-            if not statement.ufunc or (into and into.form != statement.made[0].form):
-                into = None
-            sections[-1].append(statement.text(self.names, into))
+            sections[-1].append(statement.text(self.names, self._into(statement, written)))
         for section in reversed(sections):  # a large array goes after its last use
             named = large & {*re.findall(r"\w+", " ".join(section[1:]))}
             if named and section is not sections[-1]:
@@ -170,15 +166,21 @@ class ProgramText:
         head = [f"def build({', '.join(self.names.objects)}):", f"    def {name}(args):"]
         return "\n".join([*head, *lines, f"    return {name}", ""])
 
+    def _into(self, statement: Statement, written: set[Statement]) -> Value | None:
+        """What a ufunc reads, and may write over: a large array of its result's form that nobody
+        else holds, and that no later statement reads.
+        """
+        if not statement.ufunc:
+            return None
+        for x in statement.reads:
+            is_large = x.shape != () and x.nbytes >= max(LIMITS.large_bytes, 1)
+            is_own = x.is_new and x.text.isidentifier() and x.form == statement.made[0].form
+            if is_large and is_own and all(_is_done(reader, written) for reader in x.readers):
+                return x
+        return None
 
-def may_be_overwritten(x: Value, written: set[Statement]) -> bool:
-    """Whether nobody else holds a large array, and all that read it are written."""
-    is_large = x.shape != () and x.nbytes >= max(LIMITS.large_bytes, 1)
-    if not (is_large and x.is_new and x.text.isidentifier()):
-        return False
-    for reader in x.readers:
-        if reader.has_effect or reader.place() not in written:
-            return False
-        if not all(y.is_new for y in reader.made):  # a view of it
-            return False
-    return True
+
+def _is_done(reader: Statement, written: set[Statement]) -> bool:
+    """Whether a statement has read, and keeps no view of what it read."""
+    has_view = not all(made.is_new for made in reader.made)
+    return reader.place() in written and not has_view

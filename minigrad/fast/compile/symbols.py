@@ -124,7 +124,8 @@ class KernelCalls:
 
     Attributes:
         inputs: by Value, the Sample.  entries: of each Sample, while they are needed.
-        calls: in their order, as Python, what is given, what came out, and the function's name.
+        calls: in their order, as Python, what is given, what came out, whether it computes entry by
+            entry, and the function's name.
         results: Samples; None if it has to be called whole.
     """
 
@@ -132,7 +133,7 @@ class KernelCalls:
         """Trace the function of a line, on what it is given."""
         self.inputs: dict[Value, Sample] = {}
         self.entries: dict[Sample, Any] = {}
-        self.calls: list[tuple[str, Sequence[Any], Sample, str]] = []
+        self.calls: list[tuple[str, Sequence[Any], Sample, bool, str]] = []
         self.results: tuple[Any, ...] | None = None
         self._errors = np.geterr()
         with suppress(Exception):  # whatever a kernel does with what is no array
@@ -183,7 +184,8 @@ class KernelCalls:
         slots = [f"{{{i}}}" for i in range(len(args))]
         slots += [f"{key}={{{i}}}" for i, key in enumerate(kwargs, len(args))]
         form = form.format(*slots, all=", ".join(slots), rest=", ".join(slots[1:]))
-        self.calls.append((form, given, made, name))
+        is_entrywise = isinstance(function, np.ufunc) and function.signature is None
+        self.calls.append((form, given, made, is_entrywise, name))
         return made
 
 
