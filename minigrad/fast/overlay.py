@@ -105,11 +105,11 @@ def faster(
 ) -> Callable[[Kernel], Overlay]:
     """Declare a faster kernel of an op, which is asked before those that were declared earlier.
 
-        @faster(softmax, of_one_dtype)
-        def fast_softmax(x, axis): ...
+        @faster(gelu, of_one_dtype)
+        def fast_gelu(x, approximate): ...
 
-        @fast_softmax.vjp("x")
-        def _(g, out, axis): ...
+        @fast_gelu.vjp("x")
+        def _(g, x): ...
 
     Args: when: `when(*inputs, *settings)` says whether it takes them.
     """
