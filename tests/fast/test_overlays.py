@@ -43,7 +43,7 @@ def alone(request, monkeypatch):
     if overlay is not None:
         overlays = overlays_of(overlay.of)
         monkeypatch.setattr(overlays, "every", [overlay])
-        monkeypatch.setattr(overlay.of, "above", 0)
+        monkeypatch.setattr(overlays, "above", 0)
 
 
 def compare(invoke, op, make, settings, u):
